@@ -1,6 +1,7 @@
 """`fedrepro check [paper ...]`: read every file on which results depend, and name those that are damaged.
 
-It reads results, histories, tunings, stamps, tables of clients and DVC's lock files. Partitions,
+It reads results, histories, tunings, stamps, tables of clients and DVC's lock files, and the names of
+measures in paper.yaml: one that no result can ever have is an error. Partitions,
 representations and data sets are read if they are on this machine. Every digest is computed from the bytes.
 The exit code is 1 if a file is damaged or contradicts others.
 
@@ -27,6 +28,7 @@ from pipeline.data import partition, store
 from pipeline.errors import DAMAGED, FedReproError, ParamError, cause, unknown
 from pipeline.place import check_code
 from pipeline.provenance import companions, identity
+from pipeline.report.named_measures import check_measures
 from pipeline.schema import ROOT, Cell, papers, planned, read_yaml, shorten, visible
 from pipeline.sealing import is_sealed
 
@@ -70,6 +72,7 @@ def of_paper(key: str, root: Path = ROOT) -> Iterator[str]:
     root  folder of the repository
     """
     folder = root / "papers" / key
+    yield from _problem(folder / "paper.yaml", check_measures, key, root)
     for path in visible(root, f"papers/{key}/runs/*/*/result.json"):
         cell = Cell(key, *path.parts[-3:-1])
         yield from _problem(path, _result, cell, path, root)

@@ -6,7 +6,7 @@ was decided where the paper is silent. Words of a table's row and column find th
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -208,8 +208,8 @@ def _finding(row: dict[str, str]) -> str:
 def _tuned(cell: Cell, root: Path) -> Iterator[str]:
     """The accuracy with the values that tuning chose, and these values; nothing if tuning chose none.
 
-    Where the tuning has other seeds than the cell, the accuracy with the row's own values on those seeds
-    comes first.
+    Where one of these results is stale, a line before them says why. Where the tuning has other seeds than
+    the cell, the accuracy with the row's own values on those seeds comes first.
     """
     tuning = load_paper(cell.paper, root).tuning.get(cell.scenario)
     if not tuning or cell.method not in tuning.methods or not choices.path(cell, root).exists():
@@ -219,14 +219,45 @@ def _tuned(cell: Cell, root: Path) -> Iterator[str]:
     configurations = choice["configurations"]
     best = configurations[choice["chosen"]]
     untuned = choices.published(cell, root)
+    tuned = choices.tuned(cell, root)
+    yield from _stale_tuning(dict.fromkeys((untuned, tuned)), cell, root)
     if untuned != cell:
         yield from _entry("untuned", f"{_headline(untuned, root)} with the row's values")
 
     values = ", ".join(f"{name} {value}" for name, value in best["values"].items())
     which = "the best" if best["changes"] else "the values of the row, the best"
     where = f"of {len(configurations)} configurations in {shorten(choices.path(cell, root))}"
-    accuracy = _headline(choices.tuned(cell, root), root)
-    yield from _entry("tuned", f"{accuracy} with {values}: {which} {where}")
+    yield from _entry("tuned", f"{_headline(tuned, root)} with {values}: {which} {where}")
+
+
+def _stale_tuning(trained: Iterable[Cell], cell: Cell, root: Path) -> Iterator[str]:
+    """Why the numbers of a tuning are stale, and what follows; nothing if they are current.
+
+    trained  the cells that the tuning compares, with the row's values and with the chosen ones
+    cell     that was tuned
+    root     folder of the repository
+    """
+    causes = []
+    for one in trained:
+        result = status.read_result(one, root)
+        if one != cell and result and status.stale(one, result, root):
+            causes.append(_cause(one, result, root))
+    if causes:
+        yield from _entry(
+            "tuning",
+            f"stale by {' and '.join(dict.fromkeys(causes))}: its numbers may differ from those above for "
+            f"this reason alone; `fedrepro tune {cell}` measures them again",
+        )
+
+
+def _cause(cell: Cell, result: Result, root: Path) -> str:
+    """Why a result is stale, with the numbers of rounds where they differ: `parameters (15 rounds, today
+    8)`."""
+    why = status.cause(cell, result, root)
+    rounds = Experiment.of(cell, root).scenario.training.rounds
+    if result["rounds"] == rounds:
+        return why
+    return f"{why} ({result['rounds']} rounds, today {rounds})"
 
 
 def _headline(cell: Cell, root: Path) -> str:

@@ -6,7 +6,7 @@ several rows of paper.yaml run one algorithm, as in ablations, the unmodified on
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -68,8 +68,9 @@ class Miniature:
     scenario  the miniature, as paper.yaml describes it
     cells     name of an algorithm -> its cell, if the miniature has one
     results   name of an algorithm -> its result, if the cell has run
-    headline  the measure that its cells report; empty: none has run
-    numbers   name -> mean and standard deviation of the accuracy, the largest first
+    headline  the measure that most of its cells report, by which all are compared; empty: none has run
+    numbers   name -> mean and standard deviation of that measure, the largest first
+    notes     sentences on the results that report another measure
     lower     whether small numbers are the better ones
     places    name -> rank
     """
@@ -90,13 +91,36 @@ class Miniature:
         }
 
         headlines = [result["headline"] for result in self.results.values()]
-        self.headline = headlines[0] if headlines else ""
+        self.headline = max(headlines, key=headlines.count, default="")
         numbers = {}
         for name, result in self.results.items():
-            numbers[name] = summarise(result["measures"][result["headline"]])
+            values = result["measures"].get(self.headline)
+            if values:
+                numbers[name] = summarise(values)
         self.numbers = dict(sorted(numbers.items(), key=lambda item: -item[1].mean))
         self.lower = lower_is_better(self.headline)
         self.places = ranked({name: number.mean for name, number in self.numbers.items()}, self.lower)
+        self.notes = [*self._otherwise_scored()]
+
+    def _otherwise_scored(self) -> Iterator[str]:
+        """A sentence for each measure that results report instead of the common one, by which they are shown;
+        and one that names the results without the common one, which are left out."""
+        common = measure_words(self.headline)
+        # Measure -> names of the methods whose results report it.
+        others: dict[str, list[str]] = {}
+        for name in self.numbers:
+            reported = self.results[name]["headline"]
+            if reported != self.headline:
+                others.setdefault(reported, []).append(name)
+        for measure, names in others.items():
+            reported = measure_words(measure)
+            yield (
+                f"{self.name}: all are shown by the accuracy “{common}”; “{reported}” is what the results "
+                f"report of {', '.join(names)}."
+            )
+        without = [name for name in self.results if name not in self.numbers]
+        if without:
+            yield f"{self.name}: left out, without the accuracy “{common}”: {', '.join(without)}."
 
     @property
     def axis(self) -> Axis:
@@ -267,7 +291,8 @@ def costs(miniatures: Iterable[Miniature]) -> list[tuple[str, draw.Picture]]:
     charts: dict[str, list[draw.Panel]] = {"kB a round": [], "seconds a round": []}
     for miniature in miniatures:
         rows = []
-        for name, result in miniature.results.items():
+        for name in miniature.numbers:
+            result = miniature.results[name]
             traffic = result["traffic"]["bytes"] / KILO
             seconds = fmean(result["seconds"]) / result["rounds"]
             rows.append((name, traffic, seconds))

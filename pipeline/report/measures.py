@@ -25,18 +25,19 @@ figure1.vectors          of a figure's stored points, which are those of the fir
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from pipeline.cells import plausible
 from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import history, traffic_of_seeds
 from pipeline.report import geometry
-from pipeline.schema import ROOT, Cell
+from pipeline.schema import ROOT, Cell, Paper, Scenario
 
 # Measures of costs -> their unit.
 COSTS = {"run.traffic": "kB", "run.memory": "MB", "run.seconds": "s"}
@@ -130,6 +131,40 @@ def window(measure: str) -> tuple[int, int] | None:
     """(first, last) round of a measure such as `rounds.10-100.average`; None for another measure."""
     match = _ROUNDS.fullmatch(measure)
     return (int(match[1]), int(match[2])) if match else None
+
+
+def can_exist(measure: str, scenario: Scenario, columns: Collection[str], paper: Paper) -> bool:
+    """Whether a result of a scenario can have a measure of this name.
+
+    measure   its name, as at the top of this module
+    scenario  that was trained
+    columns   which numbers of a round its results record
+    paper     whose figures and rows the name may have
+    """
+    if measure in COSTS or measure == "scarce.accuracy":
+        return True
+    if measure == "domains.std":
+        return scenario.evaluation.tests == "domains"
+    figure = _FIGURE.fullmatch(measure)
+    if figure:
+        return figure[1] in paper.figures
+    above = _ABOVE.fullmatch(measure)
+    if above:
+        return above[1] in paper.methods and is_recorded(above[2], columns)
+    rounds = _ROUNDS.fullmatch(measure)
+    if rounds:
+        return is_recorded(rounds[3], columns)
+
+    beginning, _, rest = measure.partition(".")
+    if measure.startswith(_CURVES) or beginning == "other" or beginning in SIDES:
+        return is_recorded(rest, columns)
+    return is_recorded(measure, columns)
+
+
+def is_recorded(name: str, columns: Collection[str]) -> bool:
+    """Whether results record a number of this name: one of these columns, or what a method records of
+    itself."""
+    return name in columns or name.startswith(plausible.METHOD)
 
 
 def in_points(measure: str) -> bool:

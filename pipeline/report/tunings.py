@@ -178,6 +178,16 @@ class TuningTab:
         self.best = max(self.before, key=self.before.__getitem__, default=None)
         self.changes = [row.number.mean - row.before.mean for row in self.alike.rows if row.before]
 
+    @property
+    def stale(self) -> str:
+        """A sentence that names the methods with a stale result; empty if there are none."""
+        names = [name for name, tuning in self.tunings.items() if tuning.older]
+        if not names:
+            return ""
+        all_methods = f"all {counted(len(names), 'method')}"
+        which = all_methods if len(names) == len(self.tunings) else ", ".join(names)
+        return f"Stale, by code, parameters or seeds that have changed since: {which}."
+
     def _alike(self, study: Study, scenario: str) -> Alike:
         """The table, over the seeds that all results have, if there are such."""
         after = {name: tuning.after for name, tuning in self.tunings.items()}

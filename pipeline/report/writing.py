@@ -23,6 +23,7 @@ from pipeline.place import cores
 from pipeline.report import across, latex, markdown
 from pipeline.report.citations import citation
 from pipeline.report.findings import as_rows
+from pipeline.report.named_measures import check_measures
 from pipeline.report.page import Overview, Page
 from pipeline.report.study import Study, studies
 from pipeline.report.templates import templates
@@ -59,10 +60,12 @@ def render(
 
     Returns all files of these, also those that stay: in reports/ of the checkout, nothing is drawn again
     whose inputs and files are as the last call left them (`pipeline.report.unchanged`). The same inputs give
-    the same bytes, and a file whose bytes stay is not touched. Raises FedReproError for an unknown paper or a
-    malformed published table; only after all the rest is written for a result that cannot be used, and for a
-    finding that would disappear from findings.csv without a line in withdrawn.csv, unless the folder of its
-    paper is gone.
+    the same bytes, and a file whose bytes stay is not touched.
+
+    Raises FedReproError before anything is written for an unknown paper, a measure in paper.yaml that no
+    result can have, a malformed published table, and a finding that would disappear from findings.csv without
+    a line in withdrawn.csv, unless the folder of its paper is gone. A result that cannot be used is named on
+    the pages, and raises FedReproError after these are written.
     """
     for name in papers or ():  # reports a wrong name before anything is read
         load_paper(name, root)
@@ -80,6 +83,8 @@ def render(
     if not anew:
         return staying
 
+    for name in papers or all_papers(root):
+        check_measures(name, root)
     results, problems = survey(root)
     known = studies(results, root, problems)
     # The overview shows something of every paper.
@@ -95,7 +100,6 @@ def render(
     for name in made.keys() & pages.keys():
         made[name][f"metrics/{name}.json"] = metrics(name, results)
 
-    gone: list[str] = []
     if OVERVIEW in anew:
         excused = withdrawn(root / GONE)
         made[OVERVIEW] = _overview(Overview(pages.values(), excused), known, cite)
@@ -103,30 +107,42 @@ def render(
         found = as_rows(finding for page in pages.values() for finding in page.findings.rows.values())
         before = [row for row in read_findings(out / FILE.name) if (root / "papers" / row["paper"]).is_dir()]
         gone = lost(before, found, excused)
-        if not gone:
-            made[OVERVIEW][FILE.name] = as_text(found)
+        if gone:
+            numbers = counted(len(gone), "number")
+            why = f"{FILE}: {numbers} would disappear, the first: {gone[0]}; say why in {GONE}"
+            raise _of_problems([*problems.values(), why])
+        made[OVERVIEW][FILE.name] = as_text(found)
+    introduction = ""
+    if front and front.exists() and OVERVIEW in anew and markdown.EXAMPLE in pages:
+        introduction = markdown.readme(front.read_text(encoding="utf-8"), pages)
 
+    # From here on nothing is refused: pages, findings.csv and README.md tell the same results.
     for files in made.values():
         for name, text in files.items():
             renew_text(out / name, text)
     for name in made.keys() & pages.keys():
         for table in {*tables[name]} - made[name].keys():  # which the page no longer has
             (out / table).unlink(missing_ok=True)
-    if front and front.exists() and OVERVIEW in anew and markdown.EXAMPLE in pages:
-        renew_text(front, markdown.readme(front.read_text(encoding="utf-8"), pages))
+    if front and introduction:
+        renew_text(front, introduction)
 
-    texts = list(dict.fromkeys(problems.values()))
-    if gone:
-        numbers = counted(len(gone), "number")
-        texts.append(f"{FILE}: {numbers} would disappear, the first: {gone[0]}; say why in {GONE}")
     # What is wrong is told again the next time. What changed since `inputs` were read is drawn then.
-    noted = {name: list(files) for name, files in made.items() if name != OVERVIEW or not texts}
+    noted = {name: list(files) for name, files in made.items() if name != OVERVIEW or not problems}
     drawn.note(noted, {name: _inputs(name, inputs, front) for name in noted})
-    if len(texts) == 1:
-        raise FedReproError(texts[0])
-    if texts:
-        raise FedReproError(f"{len(texts)} problems; the first: {texts[0]}")
+    if problems:
+        raise _of_problems(problems.values())
     return [*staying, *(out / name for files in made.values() for name in files)]
+
+
+def _of_problems(texts: Iterable[str]) -> FedReproError:
+    """The error that names the first of several problems, and how many there are.
+
+    texts  one or more; equal ones count once
+    """
+    different = list(dict.fromkeys(texts))
+    if len(different) == 1:
+        return FedReproError(different[0])
+    return FedReproError(f"{len(different)} problems; the first: {different[0]}")
 
 
 def _inputs(name: str, inputs: Inputs, front: Path | None) -> str:

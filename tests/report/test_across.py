@@ -1,6 +1,8 @@
 """The page across papers: places and ranks, accuracy against cost, tuning, attacks and rounding."""
 
+import json
 import re
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -19,6 +21,7 @@ from pipeline.report.tunings import Tuning, tuning_tabs
 from pipeline.report.writing import fill
 from pipeline.schema import ROOT, Cell, Model, load_paper, papers
 from pipeline.schema.scenario import REQUIREMENTS
+from pipeline.sealing import seal
 
 PAPERS = papers()
 LACKING = {
@@ -94,6 +97,41 @@ def test_places_and_ranks_of_the_methods_that_miniatures_share(compared):
     # all orders alike: p is (3!)^-2; the critical distance is 1.91
     assert group.shared.p == pytest.approx(1 / 36)
     assert group.shared.different == [False, True, False]
+
+
+def report_weighted(root, method, **measures):
+    """A method's cell of the first miniature, trained again with `headline: weighted`."""
+    path = write_run(root, f"mini/{method}", measures, paper=PAPERS[0])
+    result = json.loads(path.read_text())
+    path.write_text(json.dumps(seal(result | {"headline": "weighted"})))
+
+
+def test_a_cell_that_reports_another_mean_is_ranked_by_that_of_the_others_and_named(compared):
+    report_weighted(compared, "fedprox", average=[55.0, 57.0], weighted=[90.0, 92.0])
+    known = studies(collect(compared), compared)
+    view = across.across(known)
+    column = view["groups"][0].columns[0]
+    assert column.numbers["FedProx"].mean == 56.0
+    assert column.places["FedProx"].place == 2
+    note = (
+        "FedProx: all are shown by the accuracy “average”; “weighted by test size” is what the results "
+        "report of FedProx."
+    )
+    assert column.notes == [note]
+    assert note in markdown.fill("across.md", view=view)
+    assert note in fill("across.html", view=view, pages=known, cite=citation(compared))
+
+
+def test_a_cell_without_the_mean_of_the_others_is_left_out_and_named(compared):
+    report_weighted(compared, "fedprox", weighted=[90.0, 92.0])
+    column = across.across(studies(collect(compared), compared))["groups"][0].columns[0]
+    assert [*column.numbers] == ["FedAvg", "moon"]
+    assert column.notes == ["FedProx: left out, without the accuracy “average”: FedProx."]
+
+
+def test_cells_that_report_one_mean_have_no_note(compared):
+    (group,) = across.across(studies(collect(compared), compared))["groups"]
+    assert [column.notes for column in group.columns] == [[], [], []]
 
 
 def test_what_the_page_says_of_one_cell(measured):
@@ -187,6 +225,35 @@ def test_tuning_before_and_after(root):
     tabs = tuned([*tunings(), *tunings("balanced")])
     assert [tab.key for tab in tabs] == ["fedcrl-balanced", "fedcrl-mini"]
     assert tuned([]) == tuned(tunings()[3:]) == []
+
+
+def test_a_stale_tuning_is_named_on_the_page(root):
+    papers_of = {"fedcrl": studies({}, root)["fedcrl"]}
+    papers_of["fedcrl"].paper.methods.update(ditto={}, moon={})
+    labels = {"fedavg": "FedAvg", "fedprox": "FedProx", "ditto": "Ditto", "moon": "MOON"}
+    stale = "Stale, by code, parameters or seeds that have changed since:"
+
+    def sentence(**changed):
+        several = [replace(one, **changed) for one in tunings() if one.after]
+        (tab,) = tuning_tabs(papers_of, labels, several)
+        return tab.stale
+
+    assert sentence() == f"{stale} Ditto."
+    assert sentence(older=True) == f"{stale} all 3 methods."
+    assert sentence(older=False) == ""
+
+
+def test_both_forms_of_the_page_tell_that_a_miniatures_tuning_is_stale(root):
+    papers_of = studies({}, root)
+    papers_of["fedcrl"].paper.methods.update(ditto={}, moon={})
+    labels = {"fedavg": "FedAvg", "fedprox": "FedProx", "ditto": "Ditto", "moon": "MOON"}
+    view = across.across(papers_of) | {"tuned": tuning_tabs(papers_of, labels, tunings())}
+    sentence = "that have changed since: Ditto."
+    assert f"miniature: Stale, by code, parameters or seeds {sentence}" in markdown.fill(
+        "across.md", view=view
+    )
+    html = fill("across.html", view=view, pages=papers_of, cite=citation(root))
+    assert f"seeds {sentence}</p>" in html
 
 
 ATTACKS = """fedavg,gradient,0,1,a,1,batch,0.9,0.2,0.5
