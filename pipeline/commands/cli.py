@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from pipeline.commands import interrupts
 from pipeline.commands.options import FORCE, Amount, Commands, Name, calls, example, jobs_option
 from pipeline.place import HOME, checkout_of, surroundings
 
@@ -492,6 +493,7 @@ def trust() -> None:
 
 def here() -> None:
     """The installed command. Inside another checkout, it runs the code of that checkout."""
+    interrupts.at_once()
     with contextlib.suppress(OSError):  # the current directory was deleted: `main` says so
         folder = checkout_of(Path.cwd()) or HOME
         if folder != HOME:

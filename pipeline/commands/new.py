@@ -107,9 +107,9 @@ def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
     if paper:
         load_paper(paper, root)
     code = root / "papers" / paper if paper else root / "pipeline"
-    home = root / "papers" / paper if paper else root
+    tests = code / "tests" if paper else root / "tests" / "methods"
     file = code / "methods" / f"{name}.py"
-    test = home / "tests" / f"test_{name}.py"
+    test = tests / f"test_{name}.py"
     _check_free(method_file(name, paper, root), file, test)
     # The file begins with FedAvg's round, which a method usually changes.
     text = (ROOT / "pipeline" / "methods" / "fedavg.py").read_text(encoding="utf-8")

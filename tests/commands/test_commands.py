@@ -415,7 +415,7 @@ def test_a_new_project_has_the_pages_that_its_files_name(tmp_path):
 @pytest.mark.parametrize(
     "options, files",
     [
-        ((), ["pipeline/methods/fedmine.py", "tests/test_fedmine.py"]),
+        ((), ["pipeline/methods/fedmine.py", "tests/methods/test_fedmine.py"]),
         (("toy",), ["papers/toy/methods/ours.py", "papers/toy/tests/test_ours.py"]),
     ],
 )
