@@ -14,6 +14,7 @@ try:
     signal.raise_signal(signal.SIGINT)
 except BaseException:
     print("swallowed", flush=True)
+ended = True
 """
 STOPPED = (130, "", "stopped\n")
 
@@ -60,40 +61,42 @@ def test_ctrl_c_in_an_import_of_the_module_ends_it_although_a_package_catches_it
 
 
 def test_ctrl_c_in_an_import_of_the_commands_function_ends_it_before_the_function_is_called(tmp_path):
-    """yaml is imported with the command's module, after click has read the words."""
-    code = (
-        "import sys; sys.argv[1:] = ['methods']; import click; import pipeline.commands.options as options\n"
+    lines = (
+        "import sys; from types import SimpleNamespace; from pipeline.commands import cli, options",
+        "def interrupted(*arguments):",
+        "    import guards",
+        "    return SimpleNamespace(main=lambda **_: print('began', flush=True))",
+        "options.import_module = interrupted",
+        "sys.argv[1:] = ['methods']",
+        "cli.here()",
     )
-    code += "def interrupted(*arguments):\n    import guards\n    return real(*arguments)\n"
-    code += "real = options.import_module; options.import_module = interrupted\n"
-    code += "from pipeline.commands.cli import here; here()"
-    (tmp_path / "guards.py").write_text(GUARDS)
-    assert run(sys.executable, "-c", code, path=tmp_path) == STOPPED
+    assert script(tmp_path, *lines) == STOPPED
 
 
 def test_ctrl_c_in_an_import_during_the_work_comes_when_the_import_has_ended(tmp_path):
     lines = (
+        "import sys, time",
         "interrupts.at_once()",
         "try:",
         "    with interrupts.raised():",
         "        import guards",
-        "        print('imported', flush=True)",
-        "        while True: pass",
+        "        time.sleep(30)",
         "except KeyboardInterrupt:",
-        "    print('left in order')",
+        "    print('left in order', sys.modules['guards'].ended)",
     )
-    assert script(tmp_path, *lines) == (0, "imported\nleft in order\n", "")
+    assert script(tmp_path, *lines) == (0, "left in order True\n", "")
 
 
 def test_ctrl_c_during_an_import_reaches_the_handler_that_the_work_has_set_meanwhile(tmp_path):
+    sets = "asked = []\nsignal.signal(signal.SIGINT, lambda *_: asked.append('stop'))\n"
+    (tmp_path / "sets.py").write_text(GUARDS + sets)
     lines = (
+        "import time",
         "interrupts.at_once()",
-        "asked = []",
         "with interrupts.raised():",
-        "    import guards",
-        "    signal.signal(signal.SIGINT, lambda *_: asked.append('stop'))",
-        "    while not asked: pass",
-        "    print(asked)",
+        "    import sets",
+        "    time.sleep(0 if sets.asked else 30)",
+        "    print(sets.asked)",
     )
     assert script(tmp_path, *lines) == (0, "['stop']\n", "")
 
