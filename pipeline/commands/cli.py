@@ -302,6 +302,16 @@ def method() -> None:
     """Make a file with FedAvg's round, to be changed, and a test."""
 
 
+@new.command("cluster", epilog=example("fedrepro new cluster mine"))
+@click.argument("name")
+@calls("new:cluster")
+def new_cluster() -> None:
+    """Make a cluster's class that trains on this machine, and a test.
+
+    The class is to be changed so that it submits to your scheduler. `fedrepro run --on NAME` uses it.
+    """
+
+
 WHOSE_FOLDER = click.option(
     "--paper", metavar="PAPER", type=Name(), required=True, help="The paper to whose folder it is added."
 )

@@ -127,6 +127,34 @@ def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
     return 0
 
 
+def cluster(name: str, root: Path = ROOT) -> int:
+    """Make the class of a cluster and a test, and add it to the table of clusters; returns the exit code.
+
+    The class trains cells as processes of this machine. It is the example of docs/adding-a-cluster.md.
+
+    name  of the cluster, as a Python module
+    root  folder of the repository
+
+    Raises ParamError for a name that is none in Python, and FedReproError if one of the files exists or the
+    table is not found.
+    """
+    kind = _class_name("cluster", name)
+    file = root / "pipeline" / "clusters" / f"{name}.py"
+    test = root / "tests" / "clusters" / f"test_{name}.py"
+    table = root / "pipeline" / "clusters" / "__init__.py"
+    _check_free(file, file.with_suffix(""), test)
+    before, begin, after = table.read_text(encoding="utf-8").partition("CLUSTERS = {\n")
+    if not begin:
+        raise FedReproError(f"{shorten(table)}: expected a line `CLUSTERS = {{`")
+    _write(file, _template("cluster.py", kind=kind, name=name))
+    _write(test, _template("test_cluster.py", kind=kind, name=name))
+    row = f'    "{name}": Kind("pipeline.clusters.{name}:{kind}", ("cancel",)),\n'
+    _write(table, before + begin + row + after)
+    print(f"To run it:  {installed()} run --on {name} <paper>/mini/<method>")
+    print(f"To test it: {_pytest(test)}")
+    return 0
+
+
 def part(what: str, name: str, paper: str, root: Path = ROOT) -> int:
     """Add an entry to the file of a part of a paper, and make a test of it; returns the exit code.
 
