@@ -4,9 +4,24 @@ A wheel carries the checkout's code and settings in `fedrepro/project`, so that 
 site-packages. `fedrepro new project` copies them: a project trains with its copy, which git tracks.
 """
 
+import os
+import signal
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+
+
+def _end(number: int, frame: object) -> None:
+    """End the process at once: Ctrl-C while the command is being imported."""
+    os.write(2, b"stopped\n")
+    os._exit(130)
+
+
+# Whoever imports the package for something else keeps the handler of their own.
+is_command = os.path.basename(sys.argv[0]) == "fedrepro"
+if is_command and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, _end)
+
+from collections.abc import Iterator  # noqa: E402  imports take long: Ctrl-C is caught before them
+from pathlib import Path  # noqa: E402
 
 # what a project begins with
 FILES = """pipeline/**/*.py pipeline/**/*.yaml pipeline/commands/*.csv pipeline/commands/templates/*.txt

@@ -3,7 +3,10 @@
 import os
 import sys
 
-from pipeline.errors import NOT_INSTALLED
+from pipeline.commands import interrupts
+
+interrupts.at_once()
+from pipeline.errors import NOT_INSTALLED  # noqa: E402  from here on imports take long
 
 try:
     from pipeline.commands.cli import main

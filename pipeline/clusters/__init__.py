@@ -60,12 +60,14 @@ def executor(on: str, cores: int, jobs: int | None, options: dict[str, Any]) -> 
     if on == "ray" and not hasattr(tarfile, "data_filter"):  # with which its nodes unpack
         raise FedReproError("--on ray: needs Python 3.11.4 or a later one, on every machine")
     module, _, name = CLUSTERS[on].place.partition(":")
+    from pipeline.clusters import contract  # here, as above
+
     try:
-        cluster = getattr(import_module(module), name)
+        cluster = contract.found(import_module(module), name)
     except ImportError as error:
         missing = f"--on {on} needs the package {error.name}"
         lock = CLUSTERS[on].lock
         if lock:
             missing += f", see: `.venv/bin/uv pip install --no-deps --require-hashes -r {lock}`"
         raise FedReproError(missing) from None
-    return cluster(cores, jobs, **{name: options[name] for name in own if name != "cancel"})
+    return contract.made(cluster, cores, jobs, {name: options[name] for name in own if name != "cancel"})

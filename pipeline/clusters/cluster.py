@@ -4,12 +4,13 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from pipeline import files
+from pipeline.clusters import contract
 from pipeline.clusters.job import Job, StageTask, file_name
 from pipeline.clusters.local import Local
 from pipeline.clusters.order import Order
@@ -196,7 +197,8 @@ class Cluster(Local):
         marked = {mark: left for mark in marks if (left := Mark.read(mark)) and left.title == self.title}
         living = set(filter(None, (left.job(self.earlier) for left in marked.values())))
         if living:
-            self.end(sorted(living))
+            end: Callable[..., object] = self.end
+            contract.check_end(self, end(sorted(living)))
         for mark in marked:
             mark.unlink()
         return len(living)
@@ -217,7 +219,7 @@ class Cluster(Local):
     @cached_property
     def earlier(self) -> set[tuple[str, str]]:
         """The jobs that had not ended when this process first asked."""
-        return set(self.states())
+        return set(contract.checked_states(self, self.states()))
 
     def environment(self) -> dict[str, str]:
         """Environment variables for the workers. MLflow is set only if it is a server, which several
@@ -246,11 +248,14 @@ class Cluster(Local):
         """What finds no room waits."""
         jobs = self.pending
         held = self.send(jobs)
+        wrong = contract.wrong_in_send(self, jobs, held)
+        if wrong:
+            held = []
         for job in held:
             job.name = ""
             job.mark.unlink(missing_ok=True)
         for job in jobs:
-            if job.code is None and job.id:
+            if job.code is None and job.id and isinstance(job.id, str):
                 self.sent.append(job)
                 if self.outlives:
                     self._store_mark(job)
@@ -259,13 +264,16 @@ class Cluster(Local):
             job.where = "waits for room in the queue"
         self.pending = held
         self.polled = time.monotonic()
+        if wrong:  # the marks of what was submitted are stored
+            raise FedReproError(wrong)
 
     def _see(self) -> None:
         """Where jobs are; one that the cluster forgot, and whose seeds do not come, has failed."""
         try:
-            states = self.states()
+            answer = self.states()
         except FedReproError:  # a controller that restarts; the jobs know nothing of it
-            states = {(job.id, job.name): job.where for job in self.sent}
+            answer = {(job.id, job.name): job.where for job in self.sent}
+        states = contract.checked_states(self, answer)
         for job in filter(lambda job: job.lives, self.sent):
             if where := states.get((job.id, job.name)):
                 job.where, job.seen = where, time.monotonic()

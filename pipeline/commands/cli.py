@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from pipeline.commands import interrupts
 from pipeline.commands.options import FORCE, Amount, Commands, Name, calls, example, jobs_option
 from pipeline.place import HOME, checkout_of, surroundings
 
@@ -301,6 +302,16 @@ def method() -> None:
     """Make a file with FedAvg's round, to be changed, and a test."""
 
 
+@new.command("cluster", epilog=example("fedrepro new cluster mine"))
+@click.argument("name")
+@calls("new:cluster")
+def new_cluster() -> None:
+    """Make a cluster's class that trains on this machine, and a test.
+
+    The class is to be changed so that it submits to your scheduler. `fedrepro run --on NAME` uses it.
+    """
+
+
 WHOSE_FOLDER = click.option(
     "--paper", metavar="PAPER", type=Name(), required=True, help="The paper to whose folder it is added."
 )
@@ -492,6 +503,7 @@ def trust() -> None:
 
 def here() -> None:
     """The installed command. Inside another checkout, it runs the code of that checkout."""
+    interrupts.at_once()
     with contextlib.suppress(OSError):  # the current directory was deleted: `main` says so
         folder = checkout_of(Path.cwd()) or HOME
         if folder != HOME:

@@ -107,9 +107,9 @@ def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
     if paper:
         load_paper(paper, root)
     code = root / "papers" / paper if paper else root / "pipeline"
-    home = root / "papers" / paper if paper else root
+    tests = code / "tests" if paper else root / "tests" / "methods"
     file = code / "methods" / f"{name}.py"
-    test = home / "tests" / f"test_{name}.py"
+    test = tests / f"test_{name}.py"
     _check_free(method_file(name, paper, root), file, test)
     # The file begins with FedAvg's round, which a method usually changes.
     text = (ROOT / "pipeline" / "methods" / "fedavg.py").read_text(encoding="utf-8")
@@ -123,6 +123,34 @@ def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
     print(
         f"            `{name}` in its `miniature.methods`; {installed()} run {paper or '<paper>'}/mini/{name}"
     )
+    print(f"To test it: {_pytest(test)}")
+    return 0
+
+
+def cluster(name: str, root: Path = ROOT) -> int:
+    """Make the class of a cluster and a test, and add it to the table of clusters; returns the exit code.
+
+    The class trains cells as processes of this machine. It is the example of docs/adding-a-cluster.md.
+
+    name  of the cluster, as a Python module
+    root  folder of the repository
+
+    Raises ParamError for a name that is none in Python, and FedReproError if one of the files exists or the
+    table is not found.
+    """
+    kind = _class_name("cluster", name)
+    file = root / "pipeline" / "clusters" / f"{name}.py"
+    test = root / "tests" / "clusters" / f"test_{name}.py"
+    table = root / "pipeline" / "clusters" / "__init__.py"
+    _check_free(file, file.with_suffix(""), test)
+    before, begin, after = table.read_text(encoding="utf-8").partition("CLUSTERS = {\n")
+    if not begin:
+        raise FedReproError(f"{shorten(table)}: expected a line `CLUSTERS = {{`")
+    _write(file, _template("cluster.py", kind=kind, name=name))
+    _write(test, _template("test_cluster.py", kind=kind, name=name))
+    row = f'    "{name}": Kind("pipeline.clusters.{name}:{kind}", ("cancel",)),\n'
+    _write(table, before + begin + row + after)
+    print(f"To run it:  {installed()} run --on {name} <paper>/mini/<method>")
     print(f"To test it: {_pytest(test)}")
     return 0
 

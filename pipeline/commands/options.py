@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from pipeline.commands import interrupts
 from pipeline.errors import NOT_INSTALLED, FedReproError, ParamError, guarded, unknown
 from pipeline.place import begin
 
@@ -137,7 +138,9 @@ def calls(place: str, **more: Any) -> Callable[[Callable], Callable]:
     def decorate(described: Callable) -> Callable:
         @wraps(described)
         def body(**arguments: Any) -> int | None:
-            return getattr(import_module(f".{module}", "pipeline.commands"), function)(**arguments, **more)
+            called = getattr(import_module(f".{module}", "pipeline.commands"), function)
+            with interrupts.raised():
+                return called(**arguments, **more)
 
         return body
 

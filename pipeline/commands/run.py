@@ -26,6 +26,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.clusters import executor
 from pipeline.clusters.interface import Executor
 from pipeline.commands import unchanged
+from pipeline.commands.interrupts import INTERRUPTED
 from pipeline.commands.schedule import Schedule, StageState, Task
 from pipeline.commands.sync import show_grids, sync
 from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, conflict, unknown
@@ -48,8 +49,6 @@ ROWS = 8
 UNITS = ((2 * 3600, 3600, "hours"), (120, 60, "minutes"), (0, 1, "seconds"))
 # Beginnings of what a job says that is in a cluster's queue, or waits for room there.
 QUEUED = ("queued", "waits")
-# Exit code after Ctrl-C, as of a shell.
-INTERRUPTED = 130
 
 
 def main(

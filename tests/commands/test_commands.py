@@ -415,7 +415,7 @@ def test_a_new_project_has_the_pages_that_its_files_name(tmp_path):
 @pytest.mark.parametrize(
     "options, files",
     [
-        ((), ["pipeline/methods/fedmine.py", "tests/test_fedmine.py"]),
+        ((), ["pipeline/methods/fedmine.py", "tests/methods/test_fedmine.py"]),
         (("toy",), ["papers/toy/methods/ours.py", "papers/toy/tests/test_ours.py"]),
     ],
 )
@@ -427,6 +427,42 @@ def test_a_new_method_is_a_file_with_a_test_that_passes(toy, options, files):
     assert here(toy, "sync", "--check").stdout == ""
     with pytest.raises(FedReproError, match=f"{files[0]}: there is such a file already"):
         new.method(name, *options, root=toy)
+
+
+def test_a_new_cluster_is_a_class_with_a_test_that_passes_and_a_row_in_the_table(toy):
+    before = changed(toy)
+    here(toy, "new", "cluster", "night_shift")
+    test = "tests/clusters/test_night_shift.py"
+    files = {"pipeline/clusters/__init__.py", "pipeline/clusters/night_shift.py", test}
+    assert set(changed(toy)) - set(before) == files
+    assert "2 passed" in run(toy, sys.executable, "-m", "pytest", "-q", test).stdout
+    run(toy, sys.executable, "-m", "ruff", "check", "--quiet", *files)
+    run(toy, sys.executable, "-m", "ruff", "format", "--check", "--quiet", *files)
+    (line,) = here(toy, "new", "cluster", "night_shift", expect=2).stderr.splitlines()
+    assert line == "error: pipeline/clusters/night_shift.py: there is such a file already"
+    run(toy, "git", "checkout", "--", "pipeline/clusters/__init__.py")
+    (toy / "pipeline/clusters/night_shift.py").unlink()
+    (toy / test).unlink()
+
+
+def test_a_new_cluster_is_the_example_of_the_page(tmp_path):
+    page = (ROOT / "docs/adding-a-cluster.md").read_text(encoding="utf-8")
+    (tmp_path / "pipeline/clusters").mkdir(parents=True)
+    table = tmp_path / "pipeline/clusters/__init__.py"
+    table.write_text("CLUSTERS = {\n}\n")
+    new.cluster("background", root=tmp_path)
+    code = (tmp_path / "pipeline/clusters/background.py").read_text()
+    assert f"```python file=pipeline/clusters/background.py\n{code}```\n" in page
+    (row,) = table.read_text().splitlines()[1:-1]
+    assert f'after="CLUSTERS = {{"\n{row}\n```' in page
+
+
+def test_a_table_of_clusters_that_is_not_found_is_named_before_anything_is_written(tmp_path):
+    (tmp_path / "pipeline/clusters").mkdir(parents=True)
+    (tmp_path / "pipeline/clusters/__init__.py").write_text("OTHERS = {}\n")
+    with pytest.raises(FedReproError, match="clusters/__init__.py: expected a line `CLUSTERS = {`"):
+        new.cluster("mine", root=tmp_path)
+    assert [path.name for path in tmp_path.rglob("*.py")] == ["__init__.py"]
 
 
 def test_a_new_part_of_a_paper_has_a_test_that_passes(toy):
