@@ -5,6 +5,7 @@ import torch
 
 from pipeline.clusters import order
 from pipeline.clusters.order import Order, versions
+from pipeline.engine.environment import EXECUTORS
 from pipeline.schema import Cell
 
 CELL = Cell("fedcrl", "mini", "fedavg")
@@ -26,7 +27,7 @@ def test_an_order_has_the_digest_of_every_seed_for_each_executor(digests):
     assert (made.cell, made.precision) == ("fedcrl/mini/fedavg", "bf16")
     assert made.digests == {
         executor: {seed: f"{CELL} partition {seed} bf16 {executor}" for seed in ("0", "1")}
-        for executor in ("sequential", "stacked")
+        for executor in EXECUTORS
     }
 
 
