@@ -1,8 +1,10 @@
 """Ctrl-C while packages are imported, during the work and after it. Nothing here depends on the time."""
 
 import os
+import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,10 +22,17 @@ STOPPED = (130, "", "stopped\n")
 
 
 def run(*command: str, path: Path) -> tuple[int, str, str]:
-    """Exit code, output and errors of a command that looks for modules in this folder first."""
+    """Exit code, output and errors of a command that looks for modules in this folder first. It gets Ctrl-C
+    even where the tests run in the background of a shell, which has its jobs ignore it."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(path), str(ROOT)])}
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     return done.returncode, done.stdout, done.stderr
 
