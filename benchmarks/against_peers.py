@@ -16,9 +16,7 @@ import os
 import pickle
 import statistics
 import sys
-import threading
 import time
-from collections import OrderedDict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -160,60 +158,13 @@ def blazefl(clients: list[tuple], batch: int):
 
 
 def flower(clients: list[tuple], batch: int):
-    import torch
-    from flwr.client import NumPyClient
-    from flwr.common import ndarrays_to_parameters
-    from flwr.server import ServerConfig
-    from flwr.server.strategy import FedAvg
-    from flwr.simulation import start_simulation
+    from benchmarks.peers import flower_rounds
 
-    go, done = threading.Semaphore(0), threading.Semaphore(0)
+    def train(model, k: int) -> int:
+        epoch(model, loader(clients[k], batch))
+        return len(clients[k][1])
 
-    class Member(NumPyClient):
-        def __init__(self, k: int):
-            self.k = k
-
-        def fit(self, parameters, config):
-            torch.set_num_threads(1)
-            model = network()
-            values = zip(model.state_dict(), map(torch.tensor, parameters))
-            model.load_state_dict(OrderedDict(values))
-            epoch(model, loader(clients[self.k], batch))
-            return values_of(model), len(clients[self.k][1]), {}
-
-    class Marked(FedAvg):
-        def configure_fit(self, *arguments, **keywords):
-            go.acquire()
-            return super().configure_fit(*arguments, **keywords)
-
-        def aggregate_fit(self, server_round, results, failures):
-            assert len(results) == len(clients) and not failures
-            out = super().aggregate_fit(server_round, results, failures)
-            done.release()
-            return out
-
-    def values_of(model) -> list:
-        return [value.numpy() for value in model.state_dict().values()]
-
-    strategy = Marked(
-        fraction_evaluate=0.0,
-        min_fit_clients=len(clients),
-        min_available_clients=len(clients),
-        initial_parameters=ndarrays_to_parameters(values_of(network())),
-    )
-    arguments = {
-        "client_fn": lambda context: Member(int(context.node_config["partition-id"])).to_client(),
-        "num_clients": len(clients),
-        "config": ServerConfig(num_rounds=1000),
-        "strategy": strategy,
-        "client_resources": {"num_cpus": 1},
-        "ray_init_args": {"num_cpus": 1, "include_dashboard": False, "log_to_driver": False},
-    }
-    threading.Thread(target=start_simulation, kwargs=arguments, daemon=True).start()
-    while True:
-        yield
-        go.release()
-        done.acquire()
+    return flower_rounds(network, train, len(clients), len(clients))
 
 
 ROUNDS = {

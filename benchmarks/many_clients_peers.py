@@ -16,7 +16,6 @@ import json
 import logging
 import os
 import statistics
-from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,68 +86,20 @@ def pfl_research(clients: int, taking_part: int) -> Iterator[None]:
 
 def flower(clients: int, taking_part: int) -> Iterator[None]:
     import torch
-    from flwr.client import NumPyClient
-    from flwr.common import ndarrays_to_parameters
-    from flwr.server import ServerConfig
-    from flwr.server.client_manager import SimpleClientManager
-    from flwr.server.strategy import FedAvg
-    from flwr.simulation import start_simulation
 
-    from benchmarks.peers import Turns
+    from benchmarks.peers import flower_rounds
 
-    turns = Turns()
+    def train(model, k: int) -> int:
+        model.train()
+        optimiser = torch.optim.SGD(model.parameters(), lr=LR)
+        images, labels = images_of(k)
+        for batch in torch.randperm(IMAGES).split(BATCH):
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
+            optimiser.step()
+        return IMAGES
 
-    def values_of(model) -> list:
-        return [value.numpy() for value in model.state_dict().values()]
-
-    class Member(NumPyClient):
-        def __init__(self, k: int) -> None:
-            self.k = k
-
-        def fit(self, parameters, config):
-            torch.set_num_threads(1)
-            model = network()
-            values = zip(model.state_dict(), map(torch.tensor, parameters))
-            model.load_state_dict(OrderedDict(values))
-            model.train()
-            optimiser = torch.optim.SGD(model.parameters(), lr=LR)
-            images, labels = images_of(self.k)
-            for batch in torch.randperm(IMAGES).split(BATCH):
-                optimiser.zero_grad()
-                torch.nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
-                optimiser.step()
-            return values_of(model), IMAGES, {}
-
-    class Marked(FedAvg):
-        def configure_fit(self, *arguments, **keywords):
-            turns.begin.acquire()
-            return super().configure_fit(*arguments, **keywords)
-
-        def aggregate_fit(self, server_round, results, failures):
-            assert len(results) == taking_part
-            assert not failures
-            mean = super().aggregate_fit(server_round, results, failures)
-            turns.end.release()
-            return mean
-
-    strategy = Marked(
-        fraction_fit=taking_part / clients,
-        fraction_evaluate=0.0,
-        min_fit_clients=taking_part,
-        min_available_clients=clients,
-        initial_parameters=ndarrays_to_parameters(values_of(network())),
-    )
-    return turns.rounds(
-        lambda: start_simulation(
-            client_fn=lambda context: Member(int(context.node_config["partition-id"])).to_client(),
-            num_clients=clients,
-            config=ServerConfig(num_rounds=1000),
-            strategy=strategy,
-            client_manager=SimpleClientManager(),
-            client_resources={"num_cpus": 1},
-            ray_init_args={"num_cpus": 1, "include_dashboard": False, "log_to_driver": False},
-        )
-    )
+    return flower_rounds(network, train, clients, taking_part)
 
 
 FRAMEWORKS = {"FedRepro": fedrepro, "pfl-research": pfl_research, "Flower": flower}

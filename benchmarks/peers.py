@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -101,3 +102,71 @@ def pfl_rounds(
         )
 
     return turns.rounds(loop)
+
+
+def flower_rounds(
+    network: Callable[[], Any], train: Callable[[Any, int], int], clients: int, taking_part: int
+) -> Iterator[None]:
+    """FedAvg of Flower, whose clients are processes of Ray on one core; everything until a `yield` is one
+    round, without evaluation.
+
+    network      a new model
+    train        (model, number of a client) -> number of its samples; trains the model in place
+    clients      how many there are
+    taking_part  how many of them are drawn for a round
+    """
+    import torch
+    from flwr.client import NumPyClient
+    from flwr.common import ndarrays_to_parameters
+    from flwr.server import ServerConfig
+    from flwr.server.client_manager import SimpleClientManager
+    from flwr.server.strategy import FedAvg
+    from flwr.simulation import start_simulation
+
+    turns = Turns()
+
+    def values_of(model) -> list:
+        return [value.numpy() for value in model.state_dict().values()]
+
+    class Member(NumPyClient):
+        def __init__(self, k: int) -> None:
+            self.k = k
+
+        def fit(self, parameters, config):
+            torch.set_num_threads(1)
+            model = network()
+            values = zip(model.state_dict(), map(torch.tensor, parameters))
+            model.load_state_dict(OrderedDict(values))
+            samples = train(model, self.k)
+            return values_of(model), samples, {}
+
+    class Marked(FedAvg):
+        def configure_fit(self, *arguments, **keywords):
+            turns.begin.acquire()
+            return super().configure_fit(*arguments, **keywords)
+
+        def aggregate_fit(self, server_round, results, failures):
+            assert len(results) == taking_part
+            assert not failures
+            mean = super().aggregate_fit(server_round, results, failures)
+            turns.end.release()
+            return mean
+
+    strategy = Marked(
+        fraction_fit=taking_part / clients,
+        fraction_evaluate=0.0,
+        min_fit_clients=taking_part,
+        min_available_clients=clients,
+        initial_parameters=ndarrays_to_parameters(values_of(network())),
+    )
+    return turns.rounds(
+        lambda: start_simulation(
+            client_fn=lambda context: Member(int(context.node_config["partition-id"])).to_client(),
+            num_clients=clients,
+            config=ServerConfig(num_rounds=1000),
+            strategy=strategy,
+            client_manager=SimpleClientManager(),
+            client_resources={"num_cpus": 1},
+            ray_init_args={"num_cpus": 1, "include_dashboard": False, "log_to_driver": False},
+        )
+    )
